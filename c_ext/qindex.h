@@ -47,14 +47,14 @@ enum {
     QI_E_EXISTS = -29,     /* there is a queue of that name already */
 };
 const char *qi_error_text(void);
-/* After QI_E_CORRUPT: the ReqId of the damaged message, if what follows it can be read. Otherwise
- * -1. */
+/* After QI_E_CORRUPT: the ReqId of the damaged message, if what follows it can be read; or -1. */
 int64_t qi_error_req_id(void);
 
 /* ---- values ---- */
 
 uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length);
 uint32_t qi_crc32c_portable(uint32_t crc, const void *bytes, size_t length);
+bool qi_crc32c_by(uint32_t way, uint32_t *crc, void *to, const void *bytes, size_t length);
 
 typedef struct qi_store qi_store;
 typedef struct qi_queue qi_queue;

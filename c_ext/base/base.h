@@ -105,6 +105,11 @@ uint32_t qi_crc32c_copy(uint32_t crc, void *to, const void *bytes, size_t length
 /* The same answer without special instructions: for other processors, and for tests. */
 uint32_t qi_crc32c_portable(uint32_t crc, const void *bytes, size_t length);
 
+/* For tests: continues *crc by one way of them all, with a copy unless `to` is NULL. 0: the table;
+ * 1: the crc instruction; 2: 256 bytes a turn. False: this processor does not have it, or there
+ * are too few bytes. */
+bool qi_crc32c_by(uint32_t way, uint32_t *crc, void *to, const void *bytes, size_t length);
+
 /* What `crc` covered before these bytes: the inverse of qi_crc32c. O(length), and no slower. */
 uint32_t qi_crc32c_before(uint32_t crc, const void *bytes, size_t length);
 

@@ -12,6 +12,12 @@
  *    whole is A * x^(64 * words after A) + B * x^(64 * words after B) + C, for the price of two
  *    carry-less multiplications, which run while C finishes.
  *
+ *  - A body is long. From WIDE_MIN bytes on, a processor that multiplies four pairs of 64 bits at
+ *    once (VPCLMULQDQ with AVX-512) takes 256 bytes a turn: each 16 of them are multiplied by
+ *    x^2048 and added to the 16 that lie 256 bytes further. At the end the sixteen are folded into
+ *    one in the same way, and the CRC of that is the CRC of all. A copy is made on the way, of the
+ *    very bytes that are in the registers.
+ *
  *  - The last 1 to 8 bytes are one more instruction, not a loop: they are shifted to the end of a
  *    word whose leading zeros do not change a CRC of zero.
  *
@@ -25,13 +31,17 @@
 #define COPY_PIECE 4096u
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
-#include <wmmintrin.h>
+#include <immintrin.h>
 #if defined(__clang__)
-#define HARDWARE __attribute__((target("sse4.2,crc32,pclmul"))) /* sse4.2 may come without it */
+#define STEPS "sse4.2,crc32,pclmul" /* sse4.2 may come without it */
 #else
-#define HARDWARE __attribute__((target("sse4.2,pclmul")))
+#define STEPS "sse4.2,pclmul"
 #endif
+#define HARDWARE __attribute__((target(STEPS)))
+#define WIDE     __attribute__((target(STEPS ",avx512f,vpclmulqdq")))
+#define WIDE_IS_PRESENT                                                                            \
+    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") &&                  \
+     HARDWARE_IS_PRESENT)
 #define HARDWARE_IS_PRESENT (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
 #define STEP(crc, word)     ((uint32_t)_mm_crc32_u64(crc, word))
 #define MULTIPLY(a, b)                                                                             \
@@ -196,9 +206,79 @@ static HARDWARE uint32_t crc32c_hardware(uint32_t crc, const uint8_t *p, size_t 
     return ~step_last(crc, load_8(last) >> 8 * (8 - left), left);
 }
 
+#ifdef WIDE
+
+#define WIDE_MIN   512u /* shorter ones do not earn the sixteen folds at the end */
+#define WIDE_BLOCK 256u
+
+/* x times x^(64 * words), as two products, and what is there. */
+#define FOLD_FACTORS(words) (long long)shift[words], (long long)shift[(words) + 1]
+static inline WIDE __m512i fold_64(__m512i x, __m512i factors, __m512i there) {
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, factors, 0x00),
+                                     _mm512_clmulepi64_epi128(x, factors, 0x11), there, 0x96);
+}
+static inline WIDE __m128i fold_16(__m128i x, __m128i factors, __m128i there) {
+    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, factors, 0x00),
+                                       _mm_clmulepi64_si128(x, factors, 0x11)),
+                         there);
+}
+
+/* Advance over `blocks` blocks, at least one, and copy them to `to` unless that is NULL. */
+static inline __attribute__((always_inline)) WIDE uint32_t step_wide(uint32_t crc, uint8_t *to,
+                                                                     const uint8_t *p,
+                                                                     size_t blocks) {
+    const __m512i far = _mm512_broadcast_i32x4(_mm_set_epi64x(FOLD_FACTORS(32)));
+    const __m512i near = _mm512_broadcast_i32x4(_mm_set_epi64x(FOLD_FACTORS(8)));
+    const __m128i next = _mm_set_epi64x(FOLD_FACTORS(2));
+    __m512i sum[4], word[4];
+    for (int i = 0; i < 4; i++) {
+        sum[i] = _mm512_loadu_si512(p + 64 * i);
+        if (to)
+            _mm512_storeu_si512(to + 64 * i, sum[i]);
+    }
+    sum[0] = _mm512_xor_si512(sum[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    while (--blocks > 0) {
+        p += WIDE_BLOCK;
+        to = to ? to + WIDE_BLOCK : NULL;
+        for (int i = 0; i < 4; i++) {
+            word[i] = _mm512_loadu_si512(p + 64 * i);
+            if (to)
+                _mm512_storeu_si512(to + 64 * i, word[i]);
+            sum[i] = fold_64(sum[i], far, word[i]);
+        }
+    }
+    __m512i all = sum[0];
+    for (int i = 1; i < 4; i++)
+        all = fold_64(all, near, sum[i]);
+    __m128i last = fold_16(_mm512_castsi512_si128(all), next, _mm512_extracti32x4_epi32(all, 1));
+    last = fold_16(last, next, _mm512_extracti32x4_epi32(all, 2));
+    last = fold_16(last, next, _mm512_extracti32x4_epi32(all, 3));
+    crc = STEP(0, (uint64_t)_mm_cvtsi128_si64(last));
+    return STEP(crc, (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(last, last)));
+}
+
+static WIDE uint32_t crc32c_wide(uint32_t crc, const uint8_t *p, size_t length) {
+    size_t whole = length / WIDE_BLOCK * WIDE_BLOCK;
+    crc = ~step_wide(~crc, NULL, p, length / WIDE_BLOCK);
+    return crc32c_hardware(crc, p + whole, length - whole);
+}
+
+static WIDE uint32_t copy_wide(uint32_t crc, uint8_t *to, const uint8_t *p, size_t length) {
+    size_t whole = length / WIDE_BLOCK * WIDE_BLOCK;
+    crc = ~step_wide(~crc, to, p, length / WIDE_BLOCK);
+    memcpy(to + whole, p + whole, length - whole);
+    return crc32c_hardware(crc, to + whole, length - whole);
+}
+
+#endif
+
 #endif
 
 uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length) {
+#ifdef WIDE
+    if (length >= WIDE_MIN && WIDE_IS_PRESENT)
+        return crc32c_wide(crc, bytes, length);
+#endif
 #ifdef HARDWARE
     if (HARDWARE_IS_PRESENT) { /* A load and a test of what the program's start found out. */
         return crc32c_hardware(crc, bytes, length);
@@ -207,14 +287,38 @@ uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length) {
     return qi_crc32c_portable(crc, bytes, length);
 }
 
-/* In pieces that are still in the nearest cache when their checksum is made. */
 uint32_t qi_crc32c_copy(uint32_t crc, void *to, const void *bytes, size_t length) {
+#ifdef WIDE
+    if (length >= WIDE_MIN && WIDE_IS_PRESENT)
+        return copy_wide(crc, to, bytes, length);
+#endif
+    /* In pieces that are still in the nearest cache when their checksum is made. */
     for (size_t done = 0, size; done < length; done += size) {
         size = length - done < COPY_PIECE ? length - done : COPY_PIECE;
         memcpy((uint8_t *)to + done, (const uint8_t *)bytes + done, size);
         crc = qi_crc32c(crc, (const uint8_t *)to + done, size);
     }
     return crc;
+}
+
+bool qi_crc32c_by(uint32_t way, uint32_t *crc, void *to, const void *bytes, size_t length) {
+#ifdef WIDE
+    if (way == 2 && WIDE_IS_PRESENT && length >= WIDE_BLOCK) {
+        *crc = to ? copy_wide(*crc, to, bytes, length) : crc32c_wide(*crc, bytes, length);
+        return true;
+    }
+#endif
+    if (to)
+        memcpy(to, bytes, length);
+#ifdef HARDWARE
+    if (way == 1 && HARDWARE_IS_PRESENT) {
+        *crc = crc32c_hardware(*crc, bytes, length);
+        return true;
+    }
+#endif
+    if (way == 0)
+        *crc = qi_crc32c_portable(*crc, bytes, length);
+    return way == 0;
 }
 
 /* Two polynomials, modulo that of the CRC; the highest bit is the one without x. */

@@ -6,8 +6,11 @@
  */
 #include "python/calls.h"
 
+#include <stdatomic.h>
+
 #define BATCH_ROOM         (UINT64_C(4) << 20) /* as buffers.py has them */
 #define BATCH_MESSAGES_MAX 65536
+#define LONG_BODY          UINT32_C(4096) /* many of these are more than the allocator holds */
 #define PAYLOAD_ROOM       4096 /* on the stack; a longer payload gets a bytes object of its size */
 
 /* The message that the engine has filled in. It takes over `body` and `headers`, which is NULL if
@@ -57,7 +60,22 @@ struct objects {
     PyObject *body, *headers;
 };
 
+/* The memory of a batch of long bodies is freed when the batch goes. glibc's allocator gives the
+ * kernel back what is free at the heap's end, if it is more than 128 KiB or twice the longest block
+ * of its own pages that it has ever freed. So the next batch would fault each of its pages in anew,
+ * which costs three times as much as the read. One block of a batch's size, made and freed, tells
+ * the allocator what goes around here, and it keeps so much. Not a byte of it is touched. Who has
+ * set the bounds of the allocator keeps those; to other allocators this says nothing. */
+static void show_allocator_a_batch(void) {
+    static atomic_bool shown;
+    if (!atomic_load_explicit(&shown, memory_order_relaxed) &&
+        !atomic_exchange_explicit(&shown, true, memory_order_relaxed))
+        PyMem_Free(PyMem_Malloc(BATCH_ROOM));
+}
+
 static char *make_bytes(PyObject **object, uint32_t size) {
+    if (size >= LONG_BODY)
+        show_allocator_a_batch();
     *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
     return *object ? PyBytes_AsString(*object) : NULL;
 }

@@ -46,6 +46,27 @@ def test_hardware_equals_portable_on_a_megabyte():
     assert lib.qi_crc32c(0, data, len(data)) == lib.qi_crc32c_portable(0, data, len(data))
 
 
+def way(number, crc, area, length, to=ffi.NULL):
+    """What this way makes of it; None: the processor does not have it."""
+    result = ffi.new("uint32_t *", crc)
+    return result[0] if lib.qi_crc32c_by(number, result, to, area, length) else None
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_each_way_of_the_processor_equals_the_table_and_copies_just_these_bytes(number):
+    dice = random.Random(3)
+    area = ffi.new("uint8_t[]", dice.randbytes(5000 + 64))
+    if way(number, 0, area, 512) is None:
+        pytest.skip("this processor does not have it")
+    for length in [*range(256, 1200), *range(1200, 5000, 7)]:
+        at, crc = area + dice.randrange(64), dice.getrandbits(32)
+        expected = way(0, crc, at, length)
+        assert way(number, crc, at, length) == expected, length
+        copy = ffi.new("uint8_t[]", b"\xa5" * (length + 64))
+        assert way(number, crc, at, length, copy) == expected, length
+        assert bytes(copy)[:-1] == bytes(ffi.buffer(at, length)) + b"\xa5" * 64
+
+
 @BOTH
 @given(data=st.binary(max_size=600), cut=st.integers(0, 600))
 def test_the_crc_of_two_parts_chained_is_that_of_the_whole(crc32c, data, cut):
