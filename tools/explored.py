@@ -336,4 +336,12 @@ EXPLORED = [
         "seed=1 mapping=1 segment=8 journal=100 bytes=20000 embed=64 file=4096 format=2 few=1"
         " log=1048576 next; create a; publish a 5; reopen; publish a 10 +e; reopen",
     ),
+    Explored(
+        "A dead letter was acked in its queue before the transaction that moves it to another one:"
+        " a power cut in between left it in neither.",
+        "dead_acked_before_its_move",
+        "seed=1 mapping=1 segment=8 journal=100 bytes=20000 embed=64 file=4096 format=2 few=1"
+        " log=1048576; create a; create c; publish c 10; publish c 20; sync_all; get c; get c;"
+        " die c x2 1; publish a 5; sync c",
+    ),
 ]

@@ -211,6 +211,8 @@ static int move(struct pass *pass) {
             pass->from = pass->changes[at].req_id;
             return 0;
         }
+        if (QI_BUG(dead_acked_before_its_move))
+            qi_append_event(queue, QI_ACK, pass->changes[at].req_id);
         int error = qi_transaction_locked(queue->store, pass->changes + at, count, false, &failed);
         if (!error) {
             queue->dead_told = queue->dead_told && queue->dead_left;

@@ -406,7 +406,7 @@ static bool play_other(struct player *player, const struct op *op) {
 
 bool operation_play(struct player *player, const struct op *op) {
     bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE ||
-                    (op->kind >= OP_RESCHEDULE && op->kind <= OP_LATE) || op->kind == OP_HAD;
+                    (op->kind >= OP_RESCHEDULE && op->kind <= OP_LATE) || op->kind >= OP_HAD;
     bool exists = player_queue(player, op)->exists == PRESENT;
     if (op->kind == OP_CREATE || (op->kind == OP_PUBLISH && !exists))
         return op->kind == OP_CREATE && op->count > 1 ? play_create_group(player, op)
@@ -438,6 +438,8 @@ bool operation_play(struct player *player, const struct op *op) {
         return play_expire(player, op);
     case OP_HAD:
         return play_had(player, op);
+    case OP_DIE:
+        return play_die(player, op);
     case OP_RESCHEDULE:
     case OP_DROP:
         return play_waiting(player, op);

@@ -42,6 +42,18 @@ bool check_id(struct player *player, const char *what, int64_t got, uint64_t exp
 
 /* spreading.c: one message to several queues, or several of each. */
 bool play_fanout(struct player *player, const struct op *op);
+/* A message that a transaction moves from one queue to another. */
+struct planned {
+    int kind, from, to; /* queues; -1: none */
+    uint64_t from_id, to_id;
+    struct message moved;
+};
+/* In the other queue; as yet in the first one, too. */
+struct message *foresee_moved(struct player *player, const struct planned *item);
+/* dying.c: messages of a queue die, and move to another one. */
+bool play_die(struct player *player, const struct op *op);
+/* What the verb does at its end, if the queue's dead letters move: called before the verb is. */
+void foresee_dead_moves(struct player *player, const struct model_queue *queue);
 /* transacting.c: several queues, all of it or nothing. */
 bool play_transact(struct player *player, const struct op *op);
 /* The queue was deleted. What it had by transactions, or has given by them to others, stays as it

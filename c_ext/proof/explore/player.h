@@ -32,6 +32,7 @@ struct player {
     struct model model;
     uint32_t op;
     struct verdict verdict; /* what went wrong; text[0] == 0: nothing */
+    struct dying *dying;    /* an operation lets messages die and move; NULL: none does */
     struct fault *fault;    /* of a sweep: a call fails on purpose; NULL: none does */
     bool armed;             /* a sync is going to fail, or has */
     bool after_cut;         /* a power cut is being recovered from: something may be missing */

@@ -51,6 +51,7 @@ static const struct {
     [OP_UPGRADE] = {"upgrade", false, false, false, false, 0}, /* see program_make */
     [OP_RENAME] = {"rename", true, false, false, false, 0},    /* see program_make */
     [OP_HAD] = {"had", true, true, true, false, 0},            /* see program_make */
+    [OP_DIE] = {"die", true, true, true, false, 0},            /* see program_make */
 };
 
 const char *op_name(uint8_t kind) {
@@ -127,6 +128,18 @@ static void put_long_and_copies(struct program *program) {
     }
 }
 
+/* Programs of stores of format 2 whose dead letters move, most of them between two queues. */
+static void put_deaths(struct program *program) {
+    for (uint32_t i = 0; i < program->count; i++) {
+        struct op *op = &program->ops[i];
+        op->queue &= i % 4 ? 2 : 3;
+        if (op->kind == OP_REJECT || op->kind == OP_EXPIRE || op->kind == OP_REDRIVE ||
+            op->kind == OP_LATE || op->kind == OP_PURGE || (op->kind == OP_ACK && i % 3 == 0))
+            *op = (struct op){
+                .kind = OP_DIE, .queue = 2 + op->queue % 2, .count = op->count, .size = op->size};
+    }
+}
+
 struct program program_make(uint64_t seed, uint32_t count) {
     uint64_t random = seed * UINT64_C(0xD1342543DE82EF95) + 1;
     static const uint32_t entries[4] = {8, 16, 16, 128}, journals[4] = {12, 24, 24, 100};
@@ -154,7 +167,9 @@ struct program program_make(uint64_t seed, uint32_t count) {
         .count = count};
     if (!program.ops)
         abort();
+    bool deaths = seed % 7 < 3 && seed % 5 > 2;
     uint32_t queues = 1 + (uint32_t)qi_sim_below(&random, QUEUES);
+    queues = deaths ? QUEUES : queues;
     for (uint32_t i = 0; i < count; i++)
         program.ops[i] = make_op(&random, queues);
     for (uint32_t i = 0; i < count && seed % 7 < 5;
@@ -163,6 +178,8 @@ struct program program_make(uint64_t seed, uint32_t count) {
             program.ops[i].kind = OP_UPGRADE;
     if (seed % 7 < 5)
         put_data(&program, seed % 7 < 3);
+    if (deaths)
+        put_deaths(&program);
     if (seed % 9 == 2)
         put_long_and_copies(&program);
     program.settings.never = qi_sim_below(&random, 4) == 0;

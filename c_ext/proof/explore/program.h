@@ -41,6 +41,7 @@ enum op_kind {
     OP_UPGRADE, /* reopen, and the store becomes one of the newest format */
     OP_RENAME,  /* a becomes b, or b becomes a */
     OP_HAD,     /* copies get the deliveries that they had elsewhere */
+    OP_DIE,     /* messages of c or d die, and move to a or b */
     OP_KINDS,
 };
 

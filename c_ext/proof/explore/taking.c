@@ -142,6 +142,7 @@ bool play_get(struct player *player, const struct op *op) {
     struct message *expected = foresee_get(player, queue);
     if (expected)
         model_event(queue, EVENT_DELIVER, expected, true);
+    foresee_dead_moves(player, queue);
     qi_reader reader = {.queue = player->session.queues[op->queue],
                         .payload = payload,
                         .room = sizeof payload,
@@ -233,6 +234,7 @@ bool play_ack(struct player *player, const struct op *op) {
         else if (due_us)
             model_time(queue, picked[i], model_due_us(due_us), i + 1 == count);
     }
+    foresee_dead_moves(player, queue);
     qi_queue *handle = player->session.queues[op->queue];
     int64_t got = op->kind == OP_ACK    ? qi_ack(handle, req_ids[0], deliveries[0])
                   : op->kind == OP_NACK ? qi_nack_many(handle, req_ids, deliveries, count, due_us)
@@ -355,6 +357,7 @@ bool play_expire(struct player *player, const struct op *op) {
         else
             model_event(queue, EVENT_ACK, message, ends);
     }
+    foresee_dead_moves(player, queue);
     int64_t got = qi_expire(player->session.queues[op->queue]);
     if (got < 0)
         return player_failed(player, "expire", got);

@@ -8,12 +8,6 @@
 
 enum { WITH_TWO = 1, WITH_ACK = 2, WITH_MOVE = 4, WITH_WAITING = 8 }; /* bits of the count */
 
-struct planned {
-    int kind, from, to; /* queues; -1: none */
-    uint64_t from_id, to_id;
-    struct message moved;
-};
-
 struct plan {
     struct planned items[CHANGES];
     qi_change changes[CHANGES + 1]; /* the last one changes keys */
@@ -118,7 +112,7 @@ static void make_plan(const struct player *player, const struct op *op, struct p
         plan_settled(player, op, plan, true, true);
 }
 
-static void foresee_moved(struct player *player, const struct planned *item) {
+struct message *foresee_moved(struct player *player, const struct planned *item) {
     struct model_queue *to = &player->model.queues[item->to];
     const struct message *was = &item->moved;
     struct message *message = model_publish(&player->model, to, item->to_id, false);
@@ -140,6 +134,7 @@ static void foresee_moved(struct player *player, const struct planned *item) {
     if (keeps_dead_letters(item->to) && was->now.deliveries &&
         was->now.deliveries % MAX_DELIVERIES == 0) /* it is delivered once more */
         model_time(to, message, MODEL_REDRIVEN, false);
+    return message;
 }
 
 /* One frame in each queue. */
