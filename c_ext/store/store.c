@@ -58,7 +58,8 @@ static int take_lock(struct qi_store *store) {
         holder[strcspn(holder, "\n")] = 0;
         return qi_fail(
             QI_E_LOCKED,
-            "another writer has this store open (%s): close it, or open with read_only=True",
+            "another writer has this store open (%s): close it; readers may open it meanwhile, "
+            "with read_only=True",
             holder);
     }
     if (error)

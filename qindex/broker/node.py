@@ -25,7 +25,7 @@ from qindex.broker.owner import is_empty, own, owner_of
 from qindex.broker.timers import Scheduler
 from qindex.broker.users import EVERYTHING, GUEST, Users
 from qindex.broker.vhost import VHost
-from qindex.errors import DiskFull, NotAStore, QindexError, StoreFull
+from qindex.errors import DiskFull, NotAStore, QindexError, StoreFull, StoreLocked
 from qindex.field_table import decode_table, encode_table
 from qindex.handle import file_in
 
@@ -73,7 +73,12 @@ class Node:
         self._made = [] if self.directory is None or not is_rescue else _missing(self.directory)
         if self.directory is not None:
             (self.directory / "vhosts").mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._store = qindex.open(self.directory / "node", format=STORE_FORMAT)
+            try:
+                self._store = qindex.open(self.directory / "node", format=STORE_FORMAT)
+            except StoreLocked as error:
+                raise StoreLocked(
+                    f"{str(self.directory)!r} is served already, or a command works on it: {error}"
+                ) from error
             catalog = StoreCatalog(self._store)
         self._catalog = catalog
         self.entries = dict(catalog.items())

@@ -35,6 +35,19 @@ def account(run: Any, path: Path) -> tuple[dict[str, Any], dict[str, list[bytes]
         )
 
 
+def test_what_was_behind_a_cut_is_no_number(run: Any, path: Path) -> None:
+    journal = queue_directory(path, "bad") / "journal.jif"
+    whole = journal.stat().st_size
+    with journal.open("r+b") as file:
+        file.truncate(8192 + (journal.read_bytes().rindex(b"bad 49") - 8192) // 2)
+    assert journal.stat().st_size < whole
+    told, found, err = account(run, path)
+    (queue,) = [each for each in told["queues"] if each["queue"] == "bad"]
+    assert queue["messages"] == len(found["bad"]) < 50
+    assert (queue["damaged"], queue["lost_unknown"]) == (0, True)
+    assert "nothing tells how many messages" in err
+
+
 @pytest.mark.parametrize("what", ["file", "link"])
 def test_a_file_in_the_place_of_a_folder_is_a_lost_queue(run: Any, path: Path, what: str) -> None:
     folder = queue_directory(path, "bad")

@@ -243,7 +243,7 @@ def test_a_directory_keeps_messages_and_definitions(tmp_path):
         channel.queue_declare("gone")
         channel.queue_bind("q", "x", "a.*")
         channel.basic_publish("x", "a.b", b"kept", PERSISTENT)
-        with pytest.raises(qindex.StoreLocked), Broker(directory):
+        with pytest.raises(qindex.StoreLocked, match="data' is served already"), Broker(directory):
             pass
     with Broker(directory) as broker, connect(broker.url) as connection:
         channel = connection.channel()

@@ -87,7 +87,8 @@ class Account:
 class Salvaged:
     """`damaged` counts messages that are left out, or what was told if that is more.
 
-    `lost_unknown`: a file of the queue is lost, and nobody knows how many messages were in it.
+    `lost_unknown`: a file of the queue, or a part of one, is lost, and nobody knows how many
+    messages were in it.
     `changes`: how many messages, by what had to be changed so that the new store takes them.
     """
 
@@ -142,7 +143,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         screen.error(f"left out: {text}")
     if stop is not None:
         raise stop
-    wrong = any(queue.damaged or queue.raw or queue.changes.keys() - RENEWED for queue in done)
+    wrong = any(
+        queue.damaged or queue.lost_unknown or queue.raw or queue.changes.keys() - RENEWED
+        for queue in done
+    )
     return 1 if wrong or account.left_out or account.damaged_places else 0
 
 
@@ -207,7 +211,7 @@ def _salvage(
                 served[store.queue_directory(name)] = name
                 done.append(Salvaged(name, raw=False))
                 _copy_served(source, target, bar, (done, total))
-        account.damaged_places = _tell_findings(source, "messages/")
+        account.damaged_places = len(_tell_findings(source, "messages/"))
         account.lost = sum(found.lost for found in missing_queues(store))
         account.left_out += lost_parts(store)
     with closing(RawStore(raw.root, Quiet())) as quiet:
@@ -252,19 +256,21 @@ def _copy_served(
     if source.store._stores_settings:
         most = source.store.queue(queue.queue, create=False).settings.max_deliveries or 0
     _copy(dead, alive, target, bar, so_far, most)
-    _tell_findings(source, source.store.queue_directory(queue.queue))
+    places = _tell_findings(source, source.store.queue_directory(queue.queue))
+    uncounted = sum(not found.lost for found in places)
+    queue.lost_unknown = uncounted > 0
     # A damaged row of records is one finding, and the queue knows what was in it.
-    queue.damaged = max(source.damaged - before, depth - queue.messages)
+    queue.damaged = max(source.damaged - before - uncounted, depth - queue.messages)
 
 
-def _tell_findings(source: StoreSource, where: str) -> int:
-    """The damage that was met in these files, and that no message told of: in how many places."""
-    places = 0
+def _tell_findings(source: StoreSource, where: str) -> list[qindex.Finding]:
+    """The damage that was met in these files, and that no message told of."""
+    places = []
     for finding in source.store.findings:
         if finding.severity == "damage" and finding.where.startswith(where):
             source.tell(f"{printable(finding.place)}: {finding.text}")
             source.damaged += max(0, finding.lost - 1)  # each of them counts
-            places += 1
+            places.append(finding)
     return places
 
 
