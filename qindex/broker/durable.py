@@ -311,7 +311,9 @@ class Syncer(Protocol):
     """Syncs one store for the thread of an event loop, which does not wait for them."""
 
     def sync(self, ended: Callable[[BaseException | None], None]) -> None:
-        """Begin a sync; call `ended`, with its error, in the event loop. One at a time."""
+        """Begin a sync; call `ended`, with its error, in the event loop: later, or before this
+        returns, if the sync is made and is good. One at a time.
+        """
 
     def close(self) -> None:
         """Call nothing from now on. The store is closed behind this."""
@@ -331,7 +333,8 @@ class GroupCommit:
         self.on_failure: Callable[[BaseException], None] | None = None
 
     def join(self, done: Callable[[], None]) -> None:
-        """Call `done` once everything that was written before this call survives a power cut.
+        """Call `done` once everything that was written before this call survives a power cut: later
+        in the event loop, or before this returns.
 
         If the sync fails, `done` is never called: nobody knows what is durable. `on_failure` is.
         """

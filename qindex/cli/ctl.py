@@ -129,10 +129,10 @@ async def _without_server(directory: Path, request: dict[str, Any]) -> dict[str,
     from qindex.broker.node import Node
     from qindex.serve.administration import Administration
     from qindex.serve.control import answer
-    from qindex.serve.syncs import LoopSyncer
+    from qindex.serve.syncs import LoopSyncer, Reads
 
     loop = asyncio.get_running_loop()
-    node = Node(directory, loop, partial(LoopSyncer, loop), {}, is_rescue=True)
+    node = Node(directory, loop, partial(LoopSyncer, loop, Reads()), {}, is_rescue=True)
     try:
         admin = Administration(node, None, request["vhost"])
         return answer(admin, request["command"], request["arguments"])

@@ -38,6 +38,8 @@ class Client(asyncio.BufferedProtocol):
         return self._server.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._server.reads.count += 1
+        self._server.reads.size += nbytes
         if self._session is not None and not self._session.connection.has_ended:
             self._session.receive(self._server.read_buffer[:nbytes])
 

@@ -31,7 +31,7 @@ from qindex.serve.counts import Counts
 from qindex.serve.logins import Logins
 from qindex.serve.session import Session
 from qindex.serve.sockets import BACKLOG, bind
-from qindex.serve.syncs import LoopSyncer
+from qindex.serve.syncs import LoopSyncer, Reads
 from qindex.serve.ways import Ways
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Server:
         self.confirms_are_durable = confirm == "durable"
         self.body_max = body_max
         self.counts = Counts()
+        self.reads = Reads()
         self.read_buffer = memoryview(bytearray(READ_MAX))  # of whichever client is read
         self.replies: dict[str, Channel] = {}  # consumers of direct replies, by queue
         self.failed: asyncio.Future[BaseException] = self.loop.create_future()
@@ -106,7 +107,7 @@ class Server:
         self._environment = environment or {}
         self._rescue = rescue
         is_rescue = rescue is not None
-        syncer_of = partial(LoopSyncer, self.loop)
+        syncer_of = partial(LoopSyncer, self.loop, self.reads)
         if rescue is not None:
             rescue.check_target(directory)
         self.node = Node(directory, self.loop, syncer_of, self._environment, is_rescue=is_rescue)

@@ -30,7 +30,10 @@ int fdatasync(int file) {
 """
 
 
-def test_no_confirm_is_sent_for_a_sync_that_fails_and_the_server_ends(tmp_path, monkeypatch):
+@pytest.mark.parametrize("rounds", [1, 20], ids=["of the thread", "of the loop, on a quick disk"])
+def test_no_confirm_is_sent_for_a_sync_that_fails_and_the_server_ends(
+    tmp_path, monkeypatch, rounds
+):
     fail, directory = tmp_path / "fail", tmp_path / "d"
     for name, value in (preloaded(tmp_path, SHIM) | {"FAIL_SYNC": str(fail)}).items():
         monkeypatch.setenv(name, value)
@@ -40,7 +43,8 @@ def test_no_confirm_is_sent_for_a_sync_that_fails_and_the_server_ends(tmp_path, 
         channel.queue_declare("q", durable=True)
         channel.confirm_delivery()
         persistent = pika.BasicProperties(delivery_mode=2)
-        channel.basic_publish("", "q", b"confirmed", persistent)
+        for _ in range(rounds):
+            channel.basic_publish("", "q", b"confirmed", persistent)
         fail.touch()
         with pytest.raises(pika.exceptions.AMQPError):
             channel.basic_publish("", "q", b"in doubt", persistent)
@@ -51,4 +55,5 @@ def test_no_confirm_is_sent_for_a_sync_that_fails_and_the_server_ends(tmp_path, 
         assert "Input/output error" in told
     fail.unlink()
     with qindex.open(directory / "vhosts" / "0") as store:
-        assert store.queue("q").get().body == b"confirmed"
+        bodies = [message.body for message in store.queue("q").get_many(rounds)]
+        assert bodies == [b"confirmed"] * rounds
