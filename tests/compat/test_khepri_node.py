@@ -161,6 +161,7 @@ def test_what_khepri_itself_wrote_names_its_queues(tmp_path: Path) -> None:
         assert any("queue qk1 in / was deleted" in finding.text for finding in node.findings)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("damage", ["lost", "folder lost", "flipped", "cut"])
 def test_without_a_sound_snapshot_no_queue_is_lost_and_nothing_is_dropped_by_a_guess(
     dead: Path,  # noqa: F811

@@ -33,6 +33,7 @@ def account(path: Path) -> tuple[list[bytes], Account, bool]:
         return given, found, any(finding.severity == "damage" for finding in node.findings)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_a_damaged_data_file_costs_what_was_damaged(folder: Path, number: int) -> None:
     file = folder / file_name(number)

@@ -79,6 +79,7 @@ def body_of(row: dict[str, Any]) -> bytes:
     return base64.b64decode(row["body_base64"]) if "body_base64" in row else row["body"].encode()
 
 
+@pytest.mark.sample(2)
 def test_lists_and_counts(dead: Dead, capsys: Capture) -> None:
     listed = json.loads(text_of(capsys, dead.code, "ls", dead.path, "--json"))
     counts = {each["queue"]: each["messages"] for each in listed if each["messages"]}
@@ -93,6 +94,7 @@ def test_lists_and_counts(dead: Dead, capsys: Capture) -> None:
     assert sum(each["messages"] for each in used["queues"]) == len(dead.rows)
 
 
+@pytest.mark.sample(2)
 def test_cat_and_export_as_json_lines(dead: Dead, capsys: Capture, tmp_path: Path) -> None:
     out = text_of(capsys, dead.code, "cat", dead.path, "--jsonl")
     file = tmp_path / "all.jsonl"
@@ -116,6 +118,7 @@ def test_export_as_parquet(dead: Dead, capsys: Capture, tmp_path: Path) -> None:
             assert headers["stream_offset"] == row["entry"]
 
 
+@pytest.mark.sample(2)
 def test_recovered_messages_are_the_same_ones(dead: Dead, capsys: Capture, tmp_path: Path) -> None:
     into, page = tmp_path / "store", tmp_path / "report.html"
     given = ["--into", into, "--report", page, "--at-time", "0", "--json"]
@@ -147,6 +150,7 @@ def test_written_as_classic_queues_they_are_the_same_ones(
         assert [row[1] for row in written.of(name)] == [row[1] for row in dead.of(name)]
 
 
+@pytest.mark.sample(2)
 def test_diff_with_itself_goes_by_entries(dead: Dead, capsys: Capture) -> None:
     code = 3 if dead.code else 0
     told = json.loads(text_of(capsys, code, "diff", dead.path, dead.path, "--json"))
@@ -169,6 +173,7 @@ def test_both_ways_to_read_agree(dead: Dead, capsys: Capture) -> None:
     assert {each["difference"] for each in told} <= {""}
 
 
+@pytest.mark.sample(2)
 def test_tables_for_spark_and_the_audit(dead: Dead, capsys: Capture, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     from qindex.spark.plan import find

@@ -88,6 +88,7 @@ def test_a_segment_further_up_counts_at_least_what_is_lost(q2: RealNode, number:
     assert not told.account.lost_is_known
 
 
+@pytest.mark.slow
 def test_missing_publishes_that_get_no_place_are_lost_messages(
     q2: RealNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

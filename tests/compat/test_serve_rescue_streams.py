@@ -94,6 +94,7 @@ def test_a_stream_can_be_left_out_by_name(node: Path, tmp_path: Path) -> None:
             channel.queue_declare("st", passive=True)
 
 
+@pytest.mark.slow
 def test_a_damaged_stream_stops_the_rescue_unless_that_is_said(node: Path, tmp_path: Path) -> None:
     with streams_of(node) as streams:
         where = next(each.where for each in streams if (each.group, each.name) == ("/", "st"))

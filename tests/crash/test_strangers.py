@@ -59,6 +59,7 @@ def test_a_consumer_events_and_counters_do_what_the_guide_says(tmp_path: Path) -
     assert "800 calls" in stranger_consumers.run_consumers(tmp_path, 800, seed=11)
 
 
+@pytest.mark.slow
 def test_consumers_and_counters_survive_kills(tmp_path: Path) -> None:
     assert "3 kills" in stranger_consumers.run_kills(tmp_path, 3, seed=5)
 

@@ -82,6 +82,7 @@ def test_many_small_directories_are_one_batch(tmp_path: Path) -> None:
     assert list(batches(units, "records", ["size"], Choice(queues=("nobody",)))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bodies_bytes", [300, 8 << 20])
 def test_messages_of_many_stores_share_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies_bytes: int

@@ -13,6 +13,7 @@ def size(messages):
     return sum(len(message.body) for message in messages)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("each", [250 * KIB, 100 * KIB, 20 * KIB])
 @on_a_loop
 async def test_a_batch_ends_at_4_mib_and_a_thread_takes_all_but_its_first_256_kib(each):

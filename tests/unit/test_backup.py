@@ -67,6 +67,7 @@ def test_a_copy_opens_as_the_store_would_after_a_kill(tmp_path, version):
     assert oct((tmp_path / "copy/queues").stat().st_mode)[-3:] == "700"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("options", [{}, {"format": 2}, {"max_open_files": 24}], ids=str)
 def test_each_copy_is_one_moment_while_publishers_and_consumers_go_on(tmp_path, options):
     stop = threading.Event()

@@ -109,6 +109,7 @@ def test_a_writer_that_ends_by_itself_is_an_error(tmp_path):
         demo_run.Writer(tmp_path / "s", "q").run_and_kill(0.1, lambda _: None)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("number", range(5))
 def test_what_a_killed_writer_reported_is_there(tmp_path, short, number):
     qindex.open(tmp_path / "s").close()

@@ -54,6 +54,7 @@ def test_every_command_works_beside_a_writer(run, live_store):
         assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_top_and_plot_work_beside_a_writer(run, live_store):
     for _ in range(20):  # the writer may wait for its disk through a whole interval
         code, out, err = run("top", live_store, "--once", "--interval", 0.2, "--json")

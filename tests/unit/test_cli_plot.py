@@ -69,6 +69,7 @@ def test_slots_without_a_file_are_told_apart(numbers, tmp_path):
     assert [row[5] for row in found["cells"]["live"]] == [1, -1, -1, -1, -1, 1]
 
 
+@pytest.mark.slow
 def test_the_slots_of_a_rabbitmq_queue_agree_with_its_account(numbers, dead_node):
     compared = 0
     with open_node(dead_node) as node:

@@ -22,6 +22,7 @@ def run(*arguments):
     return cli.main(["torture", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_all_trials_pass_here_and_nothing_but_the_report_is_left(tmp_path, capsys):
     assert run(tmp_path, *SHORT) == 0
     shown = capsys.readouterr().out

@@ -88,6 +88,7 @@ PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3, 4
 KINDS = ["store.meta", "queue.meta", "journal.jif", "journal.alt", "0.idx", "1.idx", "0.qms"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ending", ["close", "crash"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", PARTS)

@@ -36,6 +36,7 @@ async def most_waiting(server):
     return most
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_client_that_pops_faster_than_it_reads_waits_and_is_not_closed(monkeypatch, version):
     monkeypatch.setattr(outlet, "WRITE_MAX", WRITE_HIGH)

@@ -276,6 +276,7 @@ def test_a_number_of_a_log_that_is_gone_is_not_used_again(tmp_path):
     assert [each.name for each in (tmp_path / "commits").iterdir()] == ["2.log"]
 
 
+@pytest.mark.slow
 def test_readers_beside_a_writer_miss_no_log_that_it_has_given_up(tmp_path):
     with qindex.open(tmp_path, format=2) as store:
         for number in range(150):

@@ -150,6 +150,7 @@ def test_a_subscriber_that_does_not_read_is_closed_and_the_others_go_on(monkeypa
     run(test())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_was_popped_and_could_not_be_written_is_there_after_the_stop(tmp_path, version):
     size = 16 << 20

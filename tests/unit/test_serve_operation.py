@@ -277,6 +277,7 @@ def test_signals_in_the_middle_of_a_hand_over_do_not_end_it(tmp_path):
         assert process.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("of", ["missing", "empty", "file"])
 def test_a_slip_in_what_is_to_be_rescued_makes_nothing(tmp_path, of):
     (tmp_path / "empty").mkdir()

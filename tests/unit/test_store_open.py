@@ -58,6 +58,7 @@ def test_the_lock_is_free_after_close_and_after_kill_9(tmp_path):
             assert store.queue("a").peek().body == b"kept"
 
 
+@pytest.mark.sample(2)
 def test_a_forked_child_may_not_use_the_parents_store(store, queue):
     queue.publish_many([b"1", b"2"])
     uses = [
