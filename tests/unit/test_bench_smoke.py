@@ -92,7 +92,7 @@ def test_bodies_are_compared_by_both_clocks(
         "--count",
         "200",
         "--sizes",
-        "70000",
+        "65536",
         "--systems",
         "qindex,sqlite,floor",
         "--dir",
