@@ -32,6 +32,7 @@ PROTOCOL_HEADER: Final = b"AMQP\0\0\x09\x01"
 _FRAME: Final = Struct(">BHI")
 _CODE: Final = Struct(">I")
 _HEADER: Final = Struct(">HHQ")  # class, weight (0), size of the body; then the properties
+_ACK: Final = Struct(">BHIHHQ?B")
 _NUMBERS: Final = {letter: Struct(">" + letter) for letter in "BHIQ"}
 _BASIC: Final = 60
 
@@ -195,6 +196,11 @@ def _fields(payload: bytes, layout: str) -> list[Any]:
             position += number.size
         values.append(value)
     return values
+
+
+def encode_ack(channel: int, tag: int, multiple: bool) -> bytes:
+    """The frame of a basic.ack: a confirm. The same as encode_method(), for less."""
+    return _ACK.pack(METHOD, channel, _ACK.size - _FRAME.size - 1, 60, 80, tag, multiple, FRAME_END)
 
 
 def encode_method(channel: int, method: Any) -> bytes:

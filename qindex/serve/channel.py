@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qindex._wire import Taken, Unacked
 from qindex.amqp import methods as m
+from qindex.amqp.wire import encode_ack
 from qindex.broker.errors import NotAllowed, NotThere, Precondition
 from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.posting import Outcome
@@ -346,14 +347,13 @@ class Channel:
         self.send(m.AccessRequestOk(1))
 
     def send_confirms(self) -> None:
-        """Send what is confirmed by now."""
+        """Send what is confirmed by now, with the session's next flush."""
         if self.confirms is None:
             return
         refused, acks = self.confirms.take()
         for number in refused:
             self.send(m.BasicNack(number, False, False))
-        for number, multiple in acks:
-            self.send(m.BasicAck(number, multiple))
+        self.session.connection.out += [encode_ack(self.number, *each) for each in acks]
 
     def close(self) -> None:
         """The channel is gone: its consumers leave, what it has not settled goes back.

@@ -69,7 +69,9 @@ class Confirms:
 
 
 def send_confirms(session: Session, channels: list[Channel]) -> None:
-    """Send what is confirmed in these channels, and wait for one sync for all that is not."""
+    """Send what is confirmed in these channels, and wait for one sync for all that is not. Called
+    in a flush, which writes what there is behind this.
+    """
     connection = session.connection
     waiting: list[tuple[Channel, Confirms, int]] = []
     for channel in channels:
@@ -81,12 +83,15 @@ def send_confirms(session: Session, channels: list[Channel]) -> None:
                 waiting.append((channel, confirms, confirms.last_waiting))
     if not waiting or session.commit is None:
         return
+    is_later = False
 
     def synced() -> None:
         for channel, confirms, last in waiting:
             confirms.synced(last)
             if confirms.has_news and connection.is_open(channel.number):
                 channel.send_confirms()
-        session.flush_later()
+        if is_later:
+            session.flush_later()
 
     session.commit.join(synced)
+    is_later = True

@@ -18,6 +18,7 @@ from qindex.amqp.wire import (
     WireError,
     decode_header,
     decode_method,
+    encode_ack,
     encode_content,
     encode_method,
     frame,
@@ -103,3 +104,10 @@ def test_a_transaction_is_refused_with_its_name():
     with pytest.raises(WireError, match="transactions") as caught:
         decode_method(b"\0\x5a\0\x0a")
     assert caught.value.code == 540
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+@pytest.mark.parametrize(("channel", "tag"), [(1, 1), (2047, 2**40 + 3), (65535, 2**64 - 1)])
+def test_the_frame_of_a_confirm_is_that_of_the_method(channel, tag, multiple):
+    frame = encode_method(channel, m.BasicAck(tag, multiple))
+    assert encode_ack(channel, tag, multiple) == frame
