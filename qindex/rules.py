@@ -6,7 +6,7 @@ users cannot name: a field table with what is not as usual (FORMAT.rst, "Commit 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from qindex._core import ffi
@@ -113,12 +113,12 @@ class Settings:
 
     def _changed(self, changes: Changes) -> Settings:
         """With these changes, checked; times in whole microseconds, as they are stored."""
-        unknown = set(changes) - set(asdict(self))
+        unknown = changes.keys() - vars(self)
         if unknown:
             raise TypeError(
-                f"a queue has no setting {min(unknown)!r}; there are {', '.join(asdict(self))}"
+                f"a queue has no setting {min(unknown)!r}; there are {', '.join(vars(self))}"
             )
-        values: dict[str, Any] = asdict(self) | changes
+        values: dict[str, Any] = vars(self) | changes
         rules = to_core(**values)
         times = {"ttl": rules.ttl_us, "lease": rules.lease_us}
         times["expires"] = to_span_us("expires", values["expires"])
@@ -134,12 +134,12 @@ class Settings:
         return self.dead_letters if isinstance(self.dead_letters, str) else None
 
     def _to_core(self) -> Any:
-        return to_core(**asdict(self))
+        return to_core(**vars(self))
 
     def _to_stored(self) -> bytes:
         from qindex.field_table import encode_table
 
-        values = {key: value for key, value in asdict(self).items() if value != _USUAL[key]}
+        values = {key: value for key, value in vars(self).items() if value != _USUAL[key]}
         for key in _TIMES & values.keys():
             values[key] = round(values[key] * 1_000_000)
         if (to := self._dead_to) is not None and not is_unicode(to):
@@ -147,7 +147,7 @@ class Settings:
         return encode_table(values)
 
 
-_USUAL: Final = asdict(Settings())
+_USUAL: Final = vars(Settings())
 
 
 def from_stored(table: bytes, name: str) -> Settings:

@@ -35,7 +35,8 @@ int qi_queue_set_rules(struct qi_queue *queue, const qi_rules *rules) {
             qi_spent_begin(queue);
         queue->rules_known = true;
         qi_expire_rules(queue);
-        qi_wake_worker(store); /* what has expired may be in a queue that was read long ago */
+        if (queue->expiry_us) /* what has expired may be in a queue that was read long ago */
+            qi_wake_worker(store);
         queue->bounded = rules->max_messages || rules->max_bytes || store->options.max_messages ||
                          store->options.max_bytes;
         qi_wake_for_places(store); /* it may have more now */
