@@ -328,13 +328,6 @@ static int sync_at_once(struct qi_store *store) {
     return 0;
 }
 
-int qi_sync_at_rest(struct qi_store *store) {
-    int error = 0;
-    if (!store->commits && collect(store, NULL) >= store->disk->many)
-        error = sync_at_once(store);
-    return error ? error : qi_sync_queues(store, NULL); /* what that did not cover */
-}
-
 int qi_settle_at_rest(struct qi_store *store) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < store->queues_count; i++)
@@ -349,6 +342,10 @@ int qi_settle_at_rest(struct qi_store *store) {
             error = qi_settle(queue, UINT64_MAX);
     }
     return error ? error : qi_sync_queues(store, NULL); /* the commit log has more than queues */
+}
+
+int qi_sync_at_rest(struct qi_store *store) {
+    return store->commits ? qi_sync_queues(store, NULL) : qi_settle_at_rest(store);
 }
 
 int qi_tell_durable(struct qi_queue *queue) {
