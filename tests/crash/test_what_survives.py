@@ -355,6 +355,7 @@ def ended(path: Path, act: Callable[[qindex.Store], Any], how: str) -> Any:
     return pickle.loads(said)  # noqa: S301 - our own child's
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", ["close", "kill"])
 @pytest.mark.parametrize("words", ROWS)
 def test_what_a_process_leaves(tmp_path, words, how):

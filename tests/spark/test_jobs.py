@@ -61,6 +61,7 @@ def test_what_a_task_raises_is_raised() -> None:
         in_processes([2, 2], fail, 2)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_told() -> None:
     with pytest.raises(WorkerDied, match="Use fewer --jobs"):
         in_processes([1, 2], die, 2)

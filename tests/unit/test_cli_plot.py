@@ -85,6 +85,7 @@ def test_the_slots_of_a_rabbitmq_queue_agree_with_its_account(numbers, dead_node
     assert compared > 3
 
 
+@pytest.mark.slow
 def test_slots_are_drawn(draws, store_path):
     texts = draws("slots", store_path, "mails")
     assert "slots of mails, 1 ReqId a cell" in texts
