@@ -84,7 +84,7 @@ for n in range(30):
     refused += attempt(lambda: queue.get_many(4), n)
     stats = queue.stats()
     assert stats.ready + stats.unacked == 4
-assert refused >= 10, refused
+assert refused >= 9, refused  # without the block that only tells the allocator a size
 """
     child(tmp_path, script)
 
