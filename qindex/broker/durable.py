@@ -361,7 +361,7 @@ class GroupCommit:
                     done()
                 except Exception:  # the others have waited for the same sync
                     log.exception("a confirm that a sync was waited for could not be given")
-            if self._waiting:
+            if self._waiting and not self._running:  # one of them may have begun it
                 self._begin()
 
         self._syncer.sync(ended)

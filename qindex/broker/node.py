@@ -176,7 +176,7 @@ class Node:
             self._check_is_there(name, path)
             store = qindex.open(path, format=STORE_FORMAT, expire=False)
             found = self._opened(name, store)
-        except QindexError as error:
+        except (QindexError, OSError) as error:
             if self.down.get(name) != str(error):
                 log.error("virtual host %r cannot be opened: %s", name, error)
             self.down[name] = str(error)
